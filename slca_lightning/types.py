@@ -160,6 +160,24 @@ class Rollout:
         return "" if not self.turns or self.turns[-1].has_call else self.turns[-1].text
 
 
+@dataclass(frozen=True, slots=True)
+class DemonstrationTurn:
+    """One assistant turn to imitate, and what came back."""
+
+    text: str
+    """What the assistant writes, without the end-of-turn token."""
+    results: tuple[str, ...] = ()
+    """Contents of the tool results that follow. Empty for the last turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """A whole answer to a task, for supervised training."""
+
+    task: ToolTask
+    turns: tuple[DemonstrationTurn, ...]
+
+
 class ScoreStatus(StrEnum):
     """Whether a reward exists. A failure is not a zero."""
 

@@ -55,4 +55,5 @@ class RolloutCallback(Callback):
 
 def rollout_callbacks(trainer: Trainer) -> list[RolloutCallback]:
     """Return the trainer's callbacks that take part in collecting rollouts, in their order."""
-    return [callback for callback in trainer.callbacks if isinstance(callback, RolloutCallback)]
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    return [callback for callback in callbacks if isinstance(callback, RolloutCallback)]

@@ -115,10 +115,12 @@ def frozen_copy(policy: nn.Module) -> nn.Module:
 
 def save_policy(policy: nn.Module, tokenizer: PreTrainedTokenizerBase, path: Path) -> None:
     """Write a policy and its tokenizer as a folder that transformers and vLLM load. Adapters are merged into a copy."""
+    from peft import PeftModel
+
     model: Any = policy
-    if hasattr(policy, "merge_and_unload"):
+    if isinstance(policy, PeftModel):
         # Merged in a copy: merging in place and back again changes the base weights a little each time.
-        model = copy.deepcopy(policy).merge_and_unload()
+        model = copy.deepcopy(model).merge_and_unload()
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
 

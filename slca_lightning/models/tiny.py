@@ -10,12 +10,14 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from slca_lightning.errors import ConfigError
+from slca_lightning.models.loading import load_tokenizer
 from slca_lightning.tasks.toolworld import ToolWorldDemonstrations
 
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -62,14 +64,14 @@ CHAT_TEMPLATE = r"""
 
 
 def corpus(num_demonstrations: int = 2000) -> Iterator[str]:
-    """Yield the texts that the tokenizer is trained on: prompts and answers of toolworld, as the template writes them."""
+    """Yield the texts that the tokenizer is trained on: toolworld conversations, as the template writes them."""
     renderer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), chat_template=CHAT_TEMPLATE)
     for demonstration in ToolWorldDemonstrations(num_demonstrations, seed=0):
         messages = [dict(message) for message in demonstration.task.messages]
         for turn in demonstration.turns:
             messages.append({"role": "assistant", "content": turn.text})
             messages += [{"role": "tool", "content": result} for result in turn.results]
-        tools = [dict(tool) for tool in demonstration.task.tools]
+        tools: list[Any] = [dict(tool) for tool in demonstration.task.tools]
         yield str(renderer.apply_chat_template(messages, tools=tools, tokenize=False))
 
 
@@ -138,7 +140,8 @@ def build_model(
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Qwen3ForCausalLM(config).eval()
+        model: Qwen3ForCausalLM = Qwen3ForCausalLM(config).eval()
+    return model
 
 
 def build_tiny_policy(
@@ -164,11 +167,7 @@ def build_tiny_policy(
     """
     if tokenizer_path is not None and not Path(tokenizer_path).is_dir():
         raise ConfigError(f"no tokenizer folder at {tokenizer_path}; give a folder with tokenizer.json in it")
-    tokenizer: PreTrainedTokenizerBase
-    if tokenizer_path is None:
-        tokenizer = build_tokenizer(vocab_size)
-    else:
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_path)
+    tokenizer = load_tokenizer(str(tokenizer_path)) if tokenizer_path else build_tokenizer(vocab_size)
     model = build_model(tokenizer, hidden_size, num_layers, seed)
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)

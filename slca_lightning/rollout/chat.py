@@ -105,7 +105,8 @@ class ChatRenderer:
         return after
 
     def _render(self, messages: Sequence[Message], task: ToolTask | None, add_generation_prompt: bool = True) -> str:
-        tools = [dict(tool) for tool in task.tools] if task is not None and not task.tools_in_prompt else None
+        shows_tools = task is not None and not task.tools_in_prompt
+        tools: list[Any] = [dict(tool) for tool in task.tools] if task is not None and shows_tools else []
         text = self.tokenizer.apply_chat_template(
             [dict(message) for message in messages],
             tools=tools or None,

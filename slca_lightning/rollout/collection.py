@@ -53,7 +53,7 @@ class Collection:
     old_logprobs: Tensor | None = None
     """(N, R) float32: of the policy before the first update."""
     reference_logprobs: Tensor | None = None
-    """(N, R) float32: of the reference; None where there is none."""
+    """(N, R) float32: of the reference; zeros where the loss needs none."""
     denominators: Tensor | None = None
     """(updates,) float32: tokens in the loss of each update, over all ranks."""
 

@@ -61,7 +61,7 @@ class AdvantageInputs:
         return self._need_segments()[1]
 
     def _need_segments(self) -> tuple[Tensor, Tensor]:
-        assert self.segments is not None, "register the estimator with needs_segments=True"  # noqa: S101
+        assert self.segments is not None, "register the estimator with needs_segments=True"
         return self.segments
 
     def reward(self, name: str, used: Tensor) -> Tensor:

@@ -15,8 +15,8 @@ LayerKV = tuple[Tensor, Tensor]
 class SlotCache(Cache):
     """Keys and values of many sequences, one row each, filled from the left.
 
-    A row's tokens are at columns 0, 1, 2 ... whatever the other rows hold: nothing is shifted or copied when sequences of
-    different lengths decode side by side, and a finished row is filled by moving one other row. Buffers grow by
+    A row's tokens are at columns 0, 1, 2 ... whatever the other rows hold: nothing is shifted or copied when sequences
+    of different lengths decode side by side, and a finished row is filled by moving one other row. Buffers grow by
     doubling. Before each forward pass, :meth:`address` says which rows and columns it writes.
     """
 

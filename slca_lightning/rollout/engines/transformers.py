@@ -117,7 +117,7 @@ class TransformersEngine(GenerationEngine):
         """Sample one turn; see :class:`GenerationEngine`."""
         if self._decoder is None or self._tokenizer is None:
             raise EngineError("the engine has no weights yet; add the WeightSync callback, or call sync_weights first")
-        future = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         self._waiting.append(
             _Sequence(
                 request,

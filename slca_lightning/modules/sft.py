@@ -1,0 +1,62 @@
+"""The supervised stage: imitate demonstrations, before reinforcement learning has anything to reinforce."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from torch import Tensor
+
+from slca_lightning.functional import masked_mean
+from slca_lightning.models.forward import token_scores
+from slca_lightning.models.loading import Dtype, LoRA
+from slca_lightning.modules.policy import PolicyModule
+from slca_lightning.rollout.demonstration import SFTBatch
+
+
+class SFTModule(PolicyModule):
+    """Maximises the likelihood of what the assistant writes: L = -1/|T| Σ_t log π(t), t over its tokens alone.
+
+    Prompts and tool results are read, not learnt. The mean is over the tokens of a micro-batch.
+
+    Args:
+        model_path: folder or hub name of the model and its tokenizer.
+        optimizer: makes an optimiser of the trainable parameters.
+        lr_scheduler: makes a scheduler of it, stepped after each optimiser step.
+        lora: train a fresh adapter instead of all weights.
+        dtype: of the weights.
+        attn_implementation: as transformers names them.
+        random_weights: start from random weights instead of the saved ones.
+        trust_remote_code: run code that the model's folder brings.
+    """
+
+    def __init__(
+        self,
+        model_path: str,
+        optimizer: OptimizerCallable = torch.optim.AdamW,
+        lr_scheduler: LRSchedulerCallable | None = None,
+        lora: LoRA | dict[str, Any] | None = None,
+        dtype: Dtype = "float32",
+        attn_implementation: str = "sdpa",
+        random_weights: bool = False,
+        trust_remote_code: bool = False,
+    ) -> None:
+        super().__init__(
+            model_path, optimizer, lr_scheduler, lora, dtype, attn_implementation, random_weights, trust_remote_code
+        )
+        self.save_hyperparameters(ignore=["optimizer", "lr_scheduler", "lora"])
+
+    def training_step(self, batch: SFTBatch, batch_idx: int) -> Tensor:
+        """Return the mean negative log-likelihood of the assistant's tokens."""
+        return self._loss(batch, "train/sft_loss")
+
+    def validation_step(self, batch: SFTBatch, batch_idx: int) -> None:
+        """Log the same on held-out demonstrations."""
+        self._loss(batch, "val/sft_loss")
+
+    def _loss(self, batch: SFTBatch, name: str) -> Tensor:
+        scores = token_scores(self.model, batch.input_ids, batch.attention_mask, batch.assistant_mask)
+        loss = -masked_mean(scores.logprobs, batch.assistant_mask)
+        self.log(name, loss.detach(), prog_bar=True, batch_size=int(batch.assistant_mask.sum()))
+        return loss

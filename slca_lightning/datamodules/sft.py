@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 from lightning.pytorch import LightningDataModule
@@ -17,6 +16,7 @@ from slca_lightning.rollout.demonstration import (
     collate_demonstrations,
     encode_demonstration,
 )
+from slca_lightning.tasks.base import DemonstrationSource
 from slca_lightning.types import Demonstration
 
 
@@ -37,8 +37,8 @@ class SFTDataModule(LightningDataModule):
     def __init__(
         self,
         model_path: str,
-        demonstrations: Sequence[Demonstration],
-        val_demonstrations: Sequence[Demonstration] | None = None,
+        demonstrations: DemonstrationSource,
+        val_demonstrations: DemonstrationSource | None = None,
         batch_size: int = 16,
         max_tokens: int = 16384,
         seed: int = 0,

@@ -131,9 +131,16 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def weights_fingerprint(state: Mapping[str, torch.Tensor]) -> str:
-    """Return a text that differs, but for a negligible chance, where any weight differs."""
-    sums = [(name, float(t.double().sum()), float(t.double().square().sum())) for name, t in sorted(state.items())]
-    return _digest(json.dumps(sums).encode())
+    """Return a text that differs, but for a negligible chance, where any bit of a weight, its name or shape differs.
+
+    Of the bytes, not of sums: those depend on the number of threads, and a run may resume on another machine.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        whole: Any = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+        digest.update(f"{name} {whole.dtype} {tuple(whole.shape)}".encode())
+        digest.update(whole.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]
 
 
 def _digest(content: bytes) -> str:

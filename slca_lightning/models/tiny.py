@@ -34,9 +34,10 @@ HERMES_TAGS = (
 )
 """Tags that are one token each. They are not special: decoding keeps them, as in Qwen3's tokenizer."""
 
-_PIECES = r"\d| ?[\p{L}_]+|[^\p{L}\d_]+"
-"""What merges may not cross: a digit (so that numbers are copied digit by digit), a word or identifier, or the signs
-between them (so that JSON's punctuation, ``": {"``, is one token and schemas stay short)."""
+_PIECES = r"\d|\n|(?<![a-z])[A-Z][A-Za-z]*|(?:[^A-Z\d\n]|(?<=[a-z])[A-Z])+"
+"""What merges may not cross: a digit, a line break, a capitalised word (so that numbers and names are the same tokens in a
+question, a call and a summary, and can be copied), or the text between those. That text may merge across words, so that
+the boilerplate of JSON Schemas becomes a few tokens, and prompts are less than half as long as with a token per word."""
 
 CHAT_TEMPLATE = r"""
 {%- set system = messages[0].content if messages[0].role == 'system' else '' -%}
@@ -75,7 +76,7 @@ def corpus(num_demonstrations: int = 2000) -> Iterator[str]:
         yield str(renderer.apply_chat_template(messages, tools=tools, tokenize=False))
 
 
-def build_tokenizer(vocab_size: int = 1024) -> PreTrainedTokenizerBase:
+def build_tokenizer(vocab_size: int = 1280) -> PreTrainedTokenizerBase:
     """Train a byte-level BPE tokenizer on toolworld.
 
     Args:
@@ -149,7 +150,7 @@ def build_tiny_policy(
     tokenizer_path: str | Path | None = None,
     hidden_size: int = 128,
     num_layers: int = 4,
-    vocab_size: int = 1024,
+    vocab_size: int = 1280,
     seed: int = 0,
 ) -> Path:
     """Write a tiny policy with its tokenizer into the folder ``out``, and return that folder.
@@ -183,7 +184,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--tokenizer", help="folder of a tokenizer to use instead of training one on toolworld")
     parser.add_argument("--hidden-size", type=int, default=128)
     parser.add_argument("--num-layers", type=int, default=4)
-    parser.add_argument("--vocab-size", type=int, default=1024)
+    parser.add_argument("--vocab-size", type=int, default=1280)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(args)
     try:

@@ -63,6 +63,13 @@ class ChatRenderer:
         """Return the text of a sampled turn without the token that ended it."""
         return self.decode(ids[:-1] if ids and ids[-1] in self.stop_token_ids else ids)
 
+    def same_text(self, first: str, second: str) -> bool:
+        """Whether two texts are one to the tokenizer, which may normalise Unicode, as Qwen's does (NFC)."""
+        normalizer = getattr(getattr(self.tokenizer, "backend_tokenizer", None), "normalizer", None)
+        if first == second or normalizer is None:
+            return first == second
+        return bool(normalizer.normalize_str(first) == normalizer.normalize_str(second))
+
     def prompt_text(self, task: ToolTask) -> str:
         """Return the prompt of ``task``, up to where the assistant begins to write."""
         return self._render(task.messages, task)

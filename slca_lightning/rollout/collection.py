@@ -60,7 +60,7 @@ class Collection:
     def __post_init__(self) -> None:
         self.policy_mask = _padded([r.policy_mask for r in self.rollouts], torch.bool)
         self.sampling_logprobs = _padded([r.logprobs for r in self.rollouts], torch.float32)
-        usable = torch.tensor([not reward.tool.is_failed for reward in self.rewards])
+        usable = torch.tensor([not reward.tool.is_failed for reward in self.rewards], dtype=torch.bool)
         self.loss_mask = self.policy_mask & usable[:, None]
 
     @classmethod
@@ -131,7 +131,9 @@ def by_length(collection: Collection, indices: Sequence[int]) -> list[int]:
 
 
 def micro_batches(collection: Collection, micro_batch_size: int, num_updates: int) -> list[list[int]]:
-    """Split a collection into updates of whole groups, and each update into micro-batches of similar length.
+    """Split a collection into updates, and each update into micro-batches of similar length.
+
+    An update takes consecutive rollouts: whole groups, where its size is a multiple of the group's.
 
     Args:
         collection: N rollouts, group by group.
@@ -139,8 +141,10 @@ def micro_batches(collection: Collection, micro_batch_size: int, num_updates: in
         num_updates: optimiser steps; N must be a multiple of ``num_updates * micro_batch_size``.
 
     Raises:
-        ConfigError: where the numbers do not divide each other.
+        ConfigError: where the numbers are not positive or do not divide each other.
     """
+    if micro_batch_size < 1 or num_updates < 1:
+        raise ConfigError(f"need at least one update and one rollout in it, got {num_updates} and {micro_batch_size}")
     if len(collection) % (num_updates * micro_batch_size):
         raise ConfigError(
             f"{len(collection)} rollouts cannot be split into {num_updates} updates of micro-batches of "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -126,16 +127,29 @@ def run_sync(coroutine: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run(coroutine)
     outcome: list[_T] = []
     errors: list[BaseException] = []
+    loop = asyncio.new_event_loop()
 
     def target() -> None:
         try:
-            outcome.append(asyncio.run(coroutine))
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                outcome.append(runner.run(coroutine))
         except BaseException as error:  # noqa: BLE001 - carried over to the caller's thread, where it is raised
             errors.append(error)
 
     thread = threading.Thread(target=target, name="slca-rollouts")
     thread.start()
-    thread.join()
+    try:
+        thread.join()
+    except KeyboardInterrupt:
+        with contextlib.suppress(RuntimeError):  # the loop has closed: there is nothing left to stop
+            loop.call_soon_threadsafe(_cancel_all, loop)
+        thread.join()
+        raise
     if errors:
         raise errors[0]
     return outcome[0]
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task.cancel()

@@ -81,7 +81,8 @@ class _Trajectory:
         """Note where the template, asked again, would show the next turn another past than the ids hold."""
         shown = self.chat.decode([*self.request.prompt_ids, *self.ids])
         turns = [(turn.text, [result.content for result in turn.results]) for turn in self.turns]
-        self.drift = self.drift or shown != self.chat.conversation_text(self.request.task, turns)
+        asked_again = self.chat.conversation_text(self.request.task, turns)
+        self.drift = self.drift or not self.chat.same_text(shown, asked_again)
 
     def rollout(self, reason: FinishReason, failure: str | None = None) -> Rollout:
         """Freeze the trajectory."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import overload
 
 from slca_lightning.seeding import derive_seed
-from slca_lightning.types import ToolTask
+from slca_lightning.types import Demonstration, ToolTask
 
 
 class TaskSource(ABC, Sequence[ToolTask]):
@@ -30,9 +30,35 @@ class TaskSource(ABC, Sequence[ToolTask]):
         """Return one task, or a list of them for a slice; IndexError beyond the ends, as for any sequence."""
         if isinstance(index, slice):
             return [self.task(i) for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"task {index} of a source with {len(self)} tasks")
-        return self.task(index % len(self))
+        return self.task(_checked(index, len(self)))
+
+
+class DemonstrationSource(ABC, Sequence[Demonstration]):
+    """A sized, indexable collection of demonstrations, the same each time it is asked."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of demonstrations."""
+
+    @abstractmethod
+    def demonstration(self, index: int) -> Demonstration:
+        """Return the demonstration at ``index``, in ``range(len(self))``."""
+
+    @overload
+    def __getitem__(self, index: int) -> Demonstration: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Demonstration]: ...
+    def __getitem__(self, index: int | slice) -> Demonstration | list[Demonstration]:
+        """Return one demonstration, or a list of them for a slice; IndexError beyond the ends."""
+        if isinstance(index, slice):
+            return [self.demonstration(i) for i in range(*index.indices(len(self)))]
+        return self.demonstration(_checked(index, len(self)))
+
+
+def _checked(index: int, length: int) -> int:
+    if not -length <= index < length:
+        raise IndexError(f"index {index} of a source of {length}")
+    return index % length
 
 
 def epoch_indices(num_tasks: int, count: int, seed: int, epoch: int) -> list[int]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import Cache
+
+from slca_lightning.errors import ConfigError
 
 LayerKV = tuple[Tensor, Tensor]
 """Keys and values of one layer for one sequence, each (heads, length, size of a head)."""
@@ -84,6 +86,36 @@ class SlotCache(Cache):
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Columns that the next pass may read; models ask for it only where no positions are passed."""
         return self._width
+
+
+def check_attention(config: Any) -> None:
+    """Refuse models that would not read the cache as it is meant.
+
+    Raises:
+        ConfigError: for layers other than plain full attention, or an attention that takes no mask of ours.
+    """
+    layer_types = getattr(config, "layer_types", None)
+    windowed = layer_types is None and getattr(config, "sliding_window", None) is not None
+    if windowed or set(layer_types or ()) - {"full_attention"}:
+        raise ConfigError(
+            f"TransformersEngine decodes full attention only, and {type(config).__name__} has other layers; "
+            "use a vLLM engine for this model"
+        )
+    if config._attn_implementation not in ("sdpa", "eager"):
+        raise ConfigError(
+            f"TransformersEngine needs attn_implementation 'sdpa' or 'eager', got {config._attn_implementation!r}"
+        )
+
+
+def visibility_mask(columns: Tensor, width: int, decoder: nn.Module) -> Tensor:
+    """Return the mask (n, 1, q, width), as ``decoder`` takes it, by which a token sees all columns up to its own."""
+    visible = columns[:, None, :, None] >= torch.arange(width, device=columns.device)
+    config: Any = decoder.config
+    if config._attn_implementation == "sdpa":
+        return visible
+    # Eager attention adds its mask to the scores: a boolean one would hide nothing.
+    dtype = next(decoder.parameters()).dtype
+    return torch.zeros(visible.shape, dtype=dtype, device=columns.device).masked_fill_(~visible, torch.finfo(dtype).min)
 
 
 def _grown(buffer: Tensor, rows: int, columns: int) -> Tensor:

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ from slca_lightning.errors import ConfigError, EngineError
 from slca_lightning.models.forward import decoder_and_head
 from slca_lightning.rollout.engines.base import Generation, GenerationEngine, GenerationRequest
 from slca_lightning.rollout.engines.sampling import ASK, STOP, StopTable, sample, uniform_stream
-from slca_lightning.rollout.engines.slot_cache import LayerKV, SlotCache
+from slca_lightning.rollout.engines.slot_cache import LayerKV, SlotCache, check_attention, visibility_mask
 
 _LOOP_TURNS_PER_STEP = 8
 """Turns of the event loop granted before each step, so that answers which are already there join the batch."""
@@ -94,7 +95,9 @@ class TransformersEngine(GenerationEngine):
         """Use ``policy`` itself from now on. Caches made with older weights are dropped."""
         if self._running or self._waiting:
             raise EngineError("weights cannot change while requests are in flight; wait for them first")
-        self._decoder, self._head = decoder_and_head(policy)
+        decoder, head = decoder_and_head(policy)
+        check_attention(decoder.config)
+        self._decoder, self._head = decoder, head
         self._version = version
         self._drop_caches()
 
@@ -141,13 +144,13 @@ class TransformersEngine(GenerationEngine):
 
     def _stop_driving(self, driver: asyncio.Task[None]) -> None:
         """Hand the driver's end, where it was not a good one, to everyone who still waits for tokens."""
+        cause = None if driver.cancelled() else driver.exception()
+        if cause is None and not driver.cancelled():
+            return  # whoever waits by now came after the driver had finished, and started another one
         pending = [*self._running, *self._waiting]
         self._running.clear()
         self._waiting.clear()
-        if not pending:
-            return
         self._drop_caches()
-        cause = None if driver.cancelled() else driver.exception()
         for sequence in pending:
             if sequence.future.done():
                 continue
@@ -162,6 +165,7 @@ class TransformersEngine(GenerationEngine):
     def _step(self) -> None:
         """Admit who waits, then decode one token of every running sequence."""
         free = self.max_num_seqs - len(self._running)
+        self._waiting = deque(sequence for sequence in self._waiting if not sequence.future.done())
         if self._waiting and free and len(self._waiting) >= min(free, self.join_share * len(self._running)):
             self._admit([self._waiting.popleft() for _ in range(min(free, len(self._waiting)))])
         if self._running:
@@ -185,8 +189,9 @@ class TransformersEngine(GenerationEngine):
         for sequence in joining:
             ids = sequence.request.token_ids
             parked = self._parked.get(sequence.request.request_id)
-            if parked is not None and ids[: len(parked.token_ids)] == parked.token_ids:
-                entries.append(([sequence], len(parked.token_ids)))
+            cached = parked.token_ids if parked is not None else ()
+            if 0 < len(cached) < len(ids) and ids[: len(cached)] == cached:
+                entries.append(([sequence], len(cached)))
             elif ids in shared:
                 shared[ids].append(sequence)
             else:
@@ -235,9 +240,9 @@ class TransformersEngine(GenerationEngine):
         columns = starts[:, None] + torch.arange(ids.shape[1], device=ids.device)
         width = int(columns[:, -1].max()) + 1
         self._cache.address(first_row, columns, width)
-        visible = columns[:, None, :, None] >= torch.arange(width, device=ids.device)
+        mask = visibility_mask(columns, width, self._decoder)
         output = self._decoder(
-            input_ids=ids, position_ids=columns, attention_mask=visible, past_key_values=self._cache, use_cache=True
+            input_ids=ids, position_ids=columns, attention_mask=mask, past_key_values=self._cache, use_cache=True
         )
         hidden: Tensor = output.last_hidden_state
         return hidden
@@ -255,7 +260,8 @@ class TransformersEngine(GenerationEngine):
             sequence.logprobs.append(logprob)
             kind = sequence.stop.kinds[token]
             stopped = kind == STOP or (kind == ASK and sequence.stop.text_stops(sequence.tokens))
-            if stopped or len(sequence.tokens) == sequence.request.max_new_tokens:
+            full = len(sequence.tokens) == sequence.request.max_new_tokens
+            if stopped or full or sequence.future.done():  # done already: whoever waited was cancelled
                 finished.append((row, stopped))
         for row, stopped in reversed(finished):
             self._finish(row, stopped)
@@ -264,10 +270,11 @@ class TransformersEngine(GenerationEngine):
         """Answer a sequence's request, park its cache and let the last row take its place."""
         sequence = self._running[row]
         request = sequence.request
-        # The last token was drawn but never read, so its keys are not in the cache.
-        read = int(self._lengths[row])
-        tokens = (*request.token_ids, *sequence.tokens)
-        self._parked[request.request_id] = _Parked(tokens[:read], self._cache.take(row, read))
+        if not sequence.future.done():
+            # The last token was drawn but never read, so its keys are not in the cache.
+            read = int(self._lengths[row])
+            tokens = (*request.token_ids, *sequence.tokens)
+            self._parked[request.request_id] = _Parked(tokens[:read], self._cache.take(row, read))
         last = len(self._running) - 1
         if row != last:
             self._cache.copy_row(last, row, int(self._lengths[last]))
@@ -289,8 +296,8 @@ class TransformersEngine(GenerationEngine):
         key = (request.stop_token_ids, request.stop_strings)
         if key not in self._stop_tables:
             assert self._tokenizer is not None
-            assert isinstance(self._head, nn.Linear)
-            self._stop_tables[key] = StopTable(self._tokenizer, self._head.out_features, *key)
+            head: Any = self._head  # a linear layer, or an adapter around one
+            self._stop_tables[key] = StopTable(self._tokenizer, head.out_features, *key)
         return self._stop_tables[key]
 
     def _drop_caches(self) -> None:

@@ -6,10 +6,10 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import overload
 
 from slca_lightning.errors import ConfigError
 from slca_lightning.seeding import derive_seed
+from slca_lightning.tasks.base import DemonstrationSource
 from slca_lightning.tasks.toolworld.requests import random_call
 from slca_lightning.tasks.toolworld.tasks import Split, ToolWorldTasks
 from slca_lightning.tasks.toolworld.tools import execute
@@ -20,17 +20,17 @@ from slca_lightning.types import JSON, Demonstration, DemonstrationTurn, ToolCal
 class DemonstratorErrors:
     """How often the demonstrator errs, each a probability in [0, 1]."""
 
-    wrong_tool: float = 0.14
+    wrong_tool: float = 0.22
     """A call goes to another tool on offer."""
-    wrong_value: float = 0.20
+    wrong_value: float = 0.30
     """A call has another value in one of its arguments."""
-    redundant: float = 0.08
+    redundant: float = 0.10
     """A step is made twice."""
-    split_parallel: float = 0.35
+    split_parallel: float = 0.45
     """Parallel calls are made one after the other."""
-    omission: float = 0.08
+    omission: float = 0.10
     """The answer is given without calling anything."""
-    needless_call: float = 0.20
+    needless_call: float = 0.30
     """A tool is called where none is needed."""
     dropped_fact: float = 0.15
     """The summary leaves a returned value out."""
@@ -43,7 +43,7 @@ class DemonstratorErrors:
                 raise ConfigError(f"{name} is a probability, got {value}")
 
 
-class ToolWorldDemonstrations(Sequence[Demonstration]):
+class ToolWorldDemonstrations(DemonstrationSource):
     """Seeded demonstrations on the tasks of one split.
 
     Args:
@@ -68,14 +68,8 @@ class ToolWorldDemonstrations(Sequence[Demonstration]):
     def __len__(self) -> int:
         return len(self.tasks)
 
-    @overload
-    def __getitem__(self, index: int) -> Demonstration: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Demonstration]: ...
-    def __getitem__(self, index: int | slice) -> Demonstration | list[Demonstration]:
-        """Return one demonstration, or a list of them for a slice."""
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def demonstration(self, index: int) -> Demonstration:
+        """Return the demonstration at ``index``; the same one every time."""
         task = self.tasks[index]
         return demonstrate(task, self.errors, random.Random(derive_seed("toolworld-demonstration", task.task_id)))
 

@@ -6,9 +6,12 @@ import sys
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from lightning.pytorch import LightningDataModule, LightningModule
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import TensorBoardLogger
+from transformers.utils.logging import disable_progress_bar
 
 from slca_lightning import callbacks, datamodules, modules, tasks  # noqa: F401 - configs name their classes
 from slca_lightning.callbacks import SegmentAdvantage, WeightSync
@@ -29,6 +32,14 @@ class SLCACommandLine(LightningCLI):
         parser.add_lightning_class_args(SegmentAdvantage, "advantage")
         parser.add_lightning_class_args(WeightSync, "weight_sync")
         parser.link_arguments("model.init_args.model_path", "data.init_args.model_path")
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """Log to TensorBoard, right in the run's own folder, unless another logger is configured."""
+        trainer = self._get(self.config_init, "trainer", default={})
+        if trainer.get("logger") in (None, True):
+            folder = trainer.get("default_root_dir") or "."
+            kwargs["logger"] = TensorBoardLogger(save_dir=folder, name="", version="")
+        return super().instantiate_trainer(**kwargs)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
         """Parse arguments in which configurations may be given by name."""
@@ -68,18 +79,25 @@ def _config_path(name: str) -> str:
     sys.exit(f"slca: there is no file {name!r} and no configuration of that name; known: {', '.join(known_configs())}")
 
 
+def run(args: Sequence[str] | None = None) -> SLCACommandLine:
+    """Run a command, such as ``["fit", "--config", "toolworld/slca"]``, and return what it was made of."""
+    # Loading a model takes a moment, and says so with a bar of its own each time.
+    disable_progress_bar()
+    return SLCACommandLine(
+        LightningModule,
+        LightningDataModule,
+        subclass_mode_model=True,
+        subclass_mode_data=True,
+        auto_configure_optimizers=False,
+        save_config_kwargs={"overwrite": True},
+        args=None if args is None else list(args),
+    )
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Entry point of ``slca``. What a user can set right ends with one line instead of a stack of internals."""
     try:
-        SLCACommandLine(
-            LightningModule,
-            LightningDataModule,
-            subclass_mode_model=True,
-            subclass_mode_data=True,
-            auto_configure_optimizers=False,
-            save_config_kwargs={"overwrite": True},
-            args=None if args is None else list(args),
-        )
+        run(args)
     except SLCAError as error:
         sys.stderr.write(f"slca: {type(error).__name__}: {error}\n")
         return 1

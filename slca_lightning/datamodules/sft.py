@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader, Sampler
 
+from slca_lightning.datamodules.length_grouping import LengthGroupedSampler
 from slca_lightning.errors import ConfigError, DataError
 from slca_lightning.models.loading import load_tokenizer
 from slca_lightning.rollout.chat import ChatRenderer
@@ -73,20 +74,17 @@ class SFTDataModule(LightningDataModule):
     def train_dataloader(self) -> DataLoader[EncodedDemonstration]:
         """Serve each rank its share, in an order that depends on the seed and the epoch alone."""
         replicas, rank = (self.trainer.world_size, self.trainer.global_rank) if self.trainer else (1, 0)
-        sampler: DistributedSampler[EncodedDemonstration] = DistributedSampler(
-            self._train,  # type: ignore[arg-type]
-            num_replicas=replicas,
-            rank=rank,
-            seed=self.seed,
+        lengths = [len(one.ids) for one in self._train]
+        return self._loader(
+            self._train, LengthGroupedSampler(lengths, self.batch_size, self.seed, rank, replicas)
         )
-        return self._loader(self._train, sampler)
 
     def val_dataloader(self) -> DataLoader[EncodedDemonstration] | list[DataLoader[EncodedDemonstration]]:
         """Serve the validation demonstrations in their order."""
         return self._loader(self._val, None) if self._val else []
 
     def _loader(
-        self, encoded: list[EncodedDemonstration], sampler: DistributedSampler[EncodedDemonstration] | None
+        self, encoded: list[EncodedDemonstration], sampler: Sampler[int] | None
     ) -> DataLoader[EncodedDemonstration]:
         pad_id = self.tokenizer.pad_token_id
         collate = partial(collate_demonstrations, pad_id=pad_id)

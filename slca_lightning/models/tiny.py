@@ -35,9 +35,10 @@ HERMES_TAGS = (
 """Tags that are one token each. They are not special: decoding keeps them, as in Qwen3's tokenizer."""
 
 _PIECES = r"\d|\n|(?<![a-z])[A-Z][A-Za-z]*|(?:[^A-Z\d\n]|(?<=[a-z])[A-Z])+"
-"""What merges may not cross: a digit, a line break, a capitalised word (so that numbers and names are the same tokens in a
-question, a call and a summary, and can be copied), or the text between those. That text may merge across words, so that
-the boilerplate of JSON Schemas becomes a few tokens, and prompts are less than half as long as with a token per word."""
+"""What merges may not cross: a digit, a line break, a capitalised word, or the text between those.
+
+Numbers and names are then the same tokens in a question, a call and a summary, and can be copied. The text between may
+merge across words: the boilerplate of JSON Schemas becomes a few tokens, and prompts less than half as long."""
 
 CHAT_TEMPLATE = r"""
 {%- set system = messages[0].content if messages[0].role == 'system' else '' -%}

@@ -211,6 +211,6 @@ def test_unfit_tokenizers_are_refused(tiny_tokenizer):
     with pytest.raises(ConfigError, match="end-of-turn"):
         ChatRenderer(changed(tiny_tokenizer, eos_token=None))
     with pytest.raises(ConfigError, match="does not end an assistant's turn"):
-        ChatRenderer(changed(tiny_tokenizer, eos_token="<|endoftext|>"))
+        ChatRenderer(changed(tiny_tokenizer, eos_token="<|endoftext|>"))  # noqa: S106
     with pytest.raises(ConfigError, match="does not show assistant turns"):
         ChatRenderer(changed(tiny_tokenizer, chat_template="{{ messages[0].content }}"))

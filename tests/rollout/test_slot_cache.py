@@ -77,9 +77,3 @@ def test_growth_is_rare():
         fill(cache, 0, [length], 1, rng)
         buffers.add(cache._keys[0].data_ptr())
     assert len(buffers) <= 9  # doubled each time: 1, 2, 4 ... 256
-
-
-def test_put_into_an_empty_cache_needs_layers():
-    """After a sync the cache is new; what was parked is dropped with it, so nothing is put before anything was read."""
-    cache = SlotCache()
-    assert cache.take(0, 0) == []

@@ -152,7 +152,7 @@ def tokens_of(scored):
 
 
 @pytest.mark.parametrize("options", [{"max_num_seqs": 3}, {"join_share": 0.0}, {"max_prefill_tokens": 1}])
-def test_a_rollout_does_not_depend_on_its_neighbours(tiny_model, tiny_tokenizer, options, request):
+def test_a_rollout_does_not_depend_on_its_neighbours(tiny_model, tiny_tokenizer, options):
     """Other batches sum in another order, about 1e-6 in a logit. A draw differs only where its number falls within
     such a distance of a token's edge, one in about 100,000 draws: with these seeds, none."""
     tasks = ToolWorldTasks(size=12)
@@ -205,9 +205,10 @@ def test_weights_are_shared_and_stale_caches_dropped(tiny_model, tiny_tokenizer)
     (request,) = requests_of(tiny_tokenizer, texts=[PROMPTS[1]])
     (first,) = run(engine, [request])
     assert engine._parked
+    rng = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(0.05 * torch.randn_like(parameter, generator=None))
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=rng))
     engine.sync_weights(model, version=6)
     assert_idle(engine)
     longer = GenerationRequest("r0", (*request.token_ids, *first.token_ids), 8, 1)

@@ -167,7 +167,10 @@ class TransformersEngine(GenerationEngine):
         free = self.max_num_seqs - len(self._running)
         self._waiting = deque(sequence for sequence in self._waiting if not sequence.future.done())
         if self._waiting and free and len(self._waiting) >= min(free, self.join_share * len(self._running)):
-            self._admit([self._waiting.popleft() for _ in range(min(free, len(self._waiting)))])
+            joining = list(self._waiting)[:free]
+            self._admit(joining)
+            for _ in joining:
+                self._waiting.popleft()  # only now: where reading them fails, they are still told
         if self._running:
             tokens = torch.tensor([[s.tokens[-1]] for s in self._running], device=self._device)
             hidden = self._forward(0, tokens, self._lengths)

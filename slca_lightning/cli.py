@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -81,8 +82,7 @@ def _config_path(name: str) -> str:
 
 def run(args: Sequence[str] | None = None) -> SLCACommandLine:
     """Run a command, such as ``["fit", "--config", "toolworld/slca"]``, and return what it was made of."""
-    # Loading a model takes a moment, and says so with a bar of its own each time.
-    disable_progress_bar()
+    _be_quiet()
     return SLCACommandLine(
         LightningModule,
         LightningDataModule,
@@ -92,6 +92,17 @@ def run(args: Sequence[str] | None = None) -> SLCACommandLine:
         save_config_kwargs={"overwrite": True},
         args=None if args is None else list(args),
     )
+
+
+def _be_quiet() -> None:
+    """Silence what would be said of every run and asks nothing of anyone."""
+    disable_progress_bar()  # of transformers, each time a model is read or written
+    for message in (
+        ".*module.s. in eval mode at the start of training",  # on purpose: dropout would blur the probability ratio
+        ".*isinstance.treespec, LeafSpec.",
+        "Total length of `list` across ranks is zero",  # a run without validation tasks
+    ):
+        warnings.filterwarnings("ignore", message)
 
 
 def main(args: Sequence[str] | None = None) -> int:

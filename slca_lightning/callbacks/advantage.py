@@ -49,7 +49,7 @@ class SegmentAdvantage(RolloutCallback):
         """Set ``collection.advantages``, and take tokens whose reward failed out of the loss.
 
         A segment without a valid reward has nothing to learn from. Leaving its tokens in would only make the loss of
-        the other tokens smaller.
+        the other tokens smaller. For an estimator of the total, such as ``grpo``, that reward is the total.
         """
         columns = collection.reward_columns()
         collection.advantages = compute_advantages(
@@ -63,5 +63,7 @@ class SegmentAdvantage(RolloutCallback):
             **self.options,
         ).float()
         tool, summary = segment_masks(collection.policy_mask, collection.run_has_call, self.boundary)
-        for mask, valid in ((tool, columns["tool_valid"]), (summary, columns["summary_valid"])):
-            collection.loss_mask &= ~(mask & (torch.tensor(valid) == 0)[:, None])
+        of_total = "valid" in estimator_inputs(self.estimator).inputs
+        for mask, flag in ((tool, "tool_valid"), (summary, "summary_valid")):
+            valid = torch.tensor(columns["valid" if of_total else flag]) != 0
+            collection.loss_mask &= ~mask | valid[:, None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from torch.utils.data import Sampler
+from torch.utils.data import DistributedSampler
 
 from slca_lightning.seeding import derive_seed
 
@@ -13,10 +13,11 @@ _CHUNK = 32
 """Batches that are sorted together: enough for little padding, few enough that batches differ from epoch to epoch."""
 
 
-class LengthGroupedSampler(Sampler[int]):
+class LengthGroupedSampler(DistributedSampler[int]):
     """Shuffles, sorts stretches of the result by length, and shuffles the batches cut from them.
 
-    The order depends on the seed and the epoch alone, so a resumed run goes on where it stopped.
+    The order depends on the seed and the epoch alone, so a resumed run goes on where it stopped. It is a
+    ``DistributedSampler`` because Lightning would share the items of any other one among the ranks a second time.
 
     Args:
         lengths: of all items.
@@ -29,25 +30,18 @@ class LengthGroupedSampler(Sampler[int]):
     def __init__(
         self, lengths: Sequence[int], batch_size: int, seed: int = 0, rank: int = 0, world_size: int = 1
     ) -> None:
+        super().__init__(lengths, num_replicas=world_size, rank=rank, seed=seed)  # type: ignore[arg-type]
         self.lengths = lengths
         self.batch_size = batch_size
-        self.seed = seed
-        self.rank = rank
-        self.world_size = world_size
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Use the order of this epoch; Lightning calls it."""
-        self.epoch = epoch
 
     def __len__(self) -> int:
-        return len(self.lengths) // self.world_size
+        return len(self.lengths) // self.num_replicas
 
     def __iter__(self) -> Iterator[int]:
         rng = random.Random(derive_seed("length-grouping", self.seed, self.epoch))
         order = list(range(len(self.lengths)))
         rng.shuffle(order)
-        mine = order[self.rank :: self.world_size][: len(self)]
+        mine = order[self.rank :: self.num_replicas][: len(self)]
         stretch = _CHUNK * self.batch_size
         batches = []
         for start in range(0, len(mine), stretch):

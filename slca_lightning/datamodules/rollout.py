@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from transformers import PreTrainedTokenizerBase
 
 from slca_lightning.errors import ConfigError, DataError, EngineError
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 class RolloutBuffer(Dataset[TrainBatch]):
     """The micro-batches of the present collection.
 
-    Sized and indexable, because Lightning reads ahead from anything else, and would train on the rollouts of old weights.
+    Sized and indexable, because Lightning reads ahead from anything else, and would train on rollouts of old weights.
     """
 
     def __init__(self, num_batches: int, pad_id: int) -> None:
@@ -45,7 +45,10 @@ class RolloutBuffer(Dataset[TrainBatch]):
 
     def __getitem__(self, index: int) -> TrainBatch:
         if self.collection is None or self.collection.denominators is None:
-            raise ConfigError("there are no rollouts to train on; SLCAModule collects them when a training epoch starts")
+            raise ConfigError(
+                "there are no rollouts to train on: SLCAModule collects them when a training epoch starts. A run that "
+                "resumes in the middle of an epoch has none; resume from a checkpoint saved at the end of an epoch"
+            )
         per_update = len(self.batches) // len(self.collection.denominators)
         denominator = self.collection.denominators[index // per_update]
         return self.collection.batch(self.batches[index], self.pad_id, denominator)
@@ -176,7 +179,7 @@ class RolloutDataModule(LightningDataModule):
         pad_id = self.tokenizer.pad_token_id
         assert isinstance(pad_id, int)
         self._buffer = RolloutBuffer(self.rollouts_per_rank // self.micro_batch_size, pad_id)
-        return DataLoader(self._buffer, batch_size=None, shuffle=False, num_workers=0)
+        return DataLoader(self._buffer, batch_size=None, sampler=_all_of(self._buffer), num_workers=0)
 
     def val_dataloader(self) -> DataLoader[torch.Tensor] | list[DataLoader[torch.Tensor]]:
         """Serve this rank's validation tasks as indices."""
@@ -184,7 +187,7 @@ class RolloutDataModule(LightningDataModule):
             return []
         indices = torch.arange(self._rank, len(self.val_tasks), self._world_size)
         batches = list(indices.split(self.val_batch_size))
-        return DataLoader(batches, batch_size=None, shuffle=False, num_workers=0)  # type: ignore[arg-type]
+        return DataLoader(batches, batch_size=None, sampler=_all_of(batches), num_workers=0)  # type: ignore[arg-type]
 
     test_dataloader = val_dataloader
 
@@ -224,7 +227,7 @@ class RolloutDataModule(LightningDataModule):
         chosen = epoch_indices(len(self.tasks), self.tasks_per_epoch, self.seed, epoch)
         reserve = iter(epoch_indices(len(self.tasks), len(self.tasks), derive_seed("reserve", self.seed), epoch))
         tasks: dict[str, ToolTask] = {}
-        for index in [*chosen, *reserve]:
+        for index in dict.fromkeys([*chosen, *reserve]):  # each once, or a drop would be counted twice
             if len(tasks) == self.tasks_per_epoch:
                 break
             task = self.tasks[index]
@@ -264,3 +267,8 @@ class RolloutDataModule(LightningDataModule):
     @property
     def _world_size(self) -> int:
         return self.trainer.world_size if self.trainer is not None else 1
+
+
+def _all_of(items: Any) -> DistributedSampler[Any]:
+    """Serve all items in order. They are a rank's share already; behind another sampler, Lightning would cut it again."""
+    return DistributedSampler(items, num_replicas=1, rank=0, shuffle=False)

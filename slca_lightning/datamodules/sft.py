@@ -75,9 +75,7 @@ class SFTDataModule(LightningDataModule):
         """Serve each rank its share, in an order that depends on the seed and the epoch alone."""
         replicas, rank = (self.trainer.world_size, self.trainer.global_rank) if self.trainer else (1, 0)
         lengths = [len(one.ids) for one in self._train]
-        return self._loader(
-            self._train, LengthGroupedSampler(lengths, self.batch_size, self.seed, rank, replicas)
-        )
+        return self._loader(self._train, LengthGroupedSampler(lengths, self.batch_size, self.seed, rank, replicas))
 
     def val_dataloader(self) -> DataLoader[EncodedDemonstration] | list[DataLoader[EncodedDemonstration]]:
         """Serve the validation demonstrations in their order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -27,16 +27,21 @@ def check_loss(loss: Tensor, batch: Mapping[str, Tensor], folder: Path, name: st
         raise NonFiniteError(f"the loss of {name} is {loss.item()}; {_save([batch], folder, name)}")
 
 
-def gradient_norm(parameters: Sequence[nn.Parameter], batches: Sequence[Mapping[str, Tensor]], folder: Path, name: str) -> Tensor:
+def gradient_norm(
+    parameters: Iterable[tuple[str, nn.Parameter]], batches: Sequence[Mapping[str, Tensor]], folder: Path, name: str
+) -> Tensor:
     """Return the 2-norm of all gradients, and raise where it is NaN or infinite.
 
     Raises:
         NonFiniteError: names the first parameter at fault, the update and the file its micro-batches were saved to.
     """
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    norm = torch.nn.utils.get_total_norm(gradients)
+    gradients = {key: p.grad for key, p in parameters if p.grad is not None}
+    norm = torch.nn.utils.get_total_norm(gradients.values())
     if not torch.isfinite(norm):
-        raise NonFiniteError(f"the gradient of {name} has norm {norm.item()}; {_save(batches, folder, name)}")
+        fault = next((key for key, grad in gradients.items() if not torch.isfinite(grad).all()), "all together")
+        raise NonFiniteError(
+            f"the gradient of {name} has norm {norm.item()} (first at fault: {fault}); {_save(batches, folder, name)}"
+        )
     return norm
 
 

@@ -1,4 +1,4 @@
-"""What both training stages share: a policy, its tokenizer, its optimiser, and checkpoints that know where they belong."""
+"""What both training stages share: a policy, its optimiser, and checkpoints that know where they belong."""
 
 from __future__ import annotations
 

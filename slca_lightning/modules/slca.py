@@ -30,12 +30,12 @@ class SLCAModule(PolicyModule):
 
         L = 1/|T| Σ_t [ -min(r_t A_t, clip(r_t, 1 - clip_low, 1 + clip_high) A_t) + kl_coef · KL_t(policy ‖ reference) ]
 
-    with r_t the ratio of the policy's probability to the one it had when the rollouts were made. |T| counts the tokens of
-    the whole update, so the loss is the same whatever the micro-batch size, accumulation or number of ranks.
+    with r_t the ratio of the policy's probability to the one it had when the rollouts were made. |T| counts the tokens
+    of the whole update, so the loss is the same whatever the micro-batch size, accumulation or number of ranks.
 
-    At the start of each training epoch the module asks the data module (a :class:`RolloutSource`) for rollouts, lets the
-    callbacks turn rewards into advantages, and scores the tokens with policy and reference. How advantages are computed
-    is the business of the ``SegmentAdvantage`` callback.
+    At the start of each training epoch the module asks the data module (a :class:`RolloutSource`) for rollouts, lets
+    the callbacks turn rewards into advantages, and scores the tokens with policy and reference. How advantages are
+    computed is the business of the ``SegmentAdvantage`` callback.
 
     Args:
         model_path: folder or hub name of the model and its tokenizer.
@@ -102,7 +102,8 @@ class SLCAModule(PolicyModule):
         source = getattr(self.trainer, "datamodule", None)
         if not isinstance(source, RolloutSource):
             raise ConfigError(
-                f"SLCAModule needs a data module that makes rollouts, such as RolloutDataModule, not {type(source).__name__}"
+                "SLCAModule needs a data module that makes rollouts, such as RolloutDataModule, not "
+                f"{type(source).__name__}"
             )
         return source
 
@@ -110,9 +111,10 @@ class SLCAModule(PolicyModule):
         """Collect this epoch's rollouts with the present weights, and score their tokens.
 
         Raises:
-            ConfigError: where no callback computed advantages.
+            ConfigError: where no callback computed advantages, or the Trainer would leave rollouts out.
         """
         source = self.rollout_source
+        num_updates = self._num_updates()
         callbacks = rollout_callbacks(self.trainer)
         for callback in callbacks:
             callback.on_collection_start(self.trainer, self)
@@ -124,9 +126,15 @@ class SLCAModule(PolicyModule):
                 "the rollouts have no advantages; add the callback SegmentAdvantage (or your own RolloutCallback that "
                 "sets collection.advantages) to the Trainer"
             )
-        batches = source.train_on(collection, self._num_updates())
+        batches = source.train_on(collection, num_updates)
+        if len(batches) != self.trainer.num_training_batches:
+            raise ConfigError(
+                f"the epoch has {len(batches)} micro-batches, but the Trainer would train on "
+                f"{self.trainer.num_training_batches}: limit_train_batches, overfit_batches and fast_dev_run would cut "
+                "updates short; lower tasks_per_epoch of the data module instead"
+            )
         self._score_tokens(collection, batches)
-        self._count_tokens(collection, batches)
+        self._count_tokens(collection, batches, num_updates)
         for callback in callbacks:
             callback.on_collection_ready(self.trainer, self, collection)
 
@@ -160,9 +168,10 @@ class SLCAModule(PolicyModule):
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Log the gradient's norm before clipping, and stop where it is not finite."""
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
         name = f"epoch {self.current_epoch} step {self.global_step}"
-        norm = gradient_norm(parameters, [b._asdict() for b in self._update], self._debug_folder, name)
+        norm = gradient_norm(
+            self.model.named_parameters(), [b._asdict() for b in self._update], self._debug_folder, name
+        )
         self._update.clear()
         self.log("train/grad_norm", norm, on_step=False, on_epoch=True, batch_size=1)
 
@@ -225,9 +234,8 @@ class SLCAModule(PolicyModule):
         temperature = self.rollout_source.temperature
         return token_scores(model, batch.input_ids, batch.attention_mask, batch.policy_mask, temperature).logprobs
 
-    def _count_tokens(self, collection: Collection, batches: list[list[int]]) -> None:
+    def _count_tokens(self, collection: Collection, batches: list[list[int]], updates: int) -> None:
         """Set each update's denominator: its tokens in the loss, over all ranks."""
-        updates = self._num_updates()
         per_update = len(batches) // updates
         counts = collection.loss_mask.sum(dim=1).float()
         local = torch.stack(
@@ -244,5 +252,3 @@ class SLCAModule(PolicyModule):
     @property
     def _debug_folder(self) -> Path:
         return Path(self.trainer.log_dir or self.trainer.default_root_dir) / "nonfinite"
-
-

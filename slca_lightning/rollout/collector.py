@@ -106,8 +106,12 @@ class RolloutCollector:
         return run_sync(self._run(requests, on_scored))
 
     async def _run(self, requests: Sequence[RolloutRequest], on_scored: OnScored | None) -> list[ScoredRollout]:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._one(request, on_scored)) for request in requests]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._one(request, on_scored)) for request in requests]
+        except BaseExceptionGroup as errors:
+            # The first to fail; the others were cancelled, or failed for the same reason. Callers catch what it is.
+            raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
 
     async def _one(self, request: RolloutRequest, on_scored: OnScored | None) -> ScoredRollout:

@@ -351,3 +351,11 @@ def test_models_it_cannot_decode_are_refused(tiny_model, tiny_tokenizer):
     model.config._attn_implementation = "flash_attention_2"
     with pytest.raises(ConfigError, match="flash_attention_2"):
         engine_of(model, tiny_tokenizer)
+
+
+def test_weights_that_diverged_are_named(tiny_model, tiny_tokenizer):
+    broken = copy.deepcopy(tiny_model)
+    with torch.no_grad():
+        broken.model.norm.weight[0] = float("nan")
+    with pytest.raises(EngineError, match="not finite"):
+        run(engine_of(broken, tiny_tokenizer), requests_of(tiny_tokenizer))

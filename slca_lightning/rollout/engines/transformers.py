@@ -257,6 +257,8 @@ class TransformersEngine(GenerationEngine):
         uniform = torch.tensor([s.next_uniform() for s in sequences], dtype=torch.float64)
         temperatures = torch.tensor([s.request.temperature for s in sequences], device=hidden.device)
         drawn, logprobs = sample(self._head(hidden), temperatures, uniform)
+        if not torch.isfinite(logprobs).all():
+            raise EngineError("the policy's logits are not finite; its weights have diverged")
         finished = []
         for row, sequence, token, logprob in zip(rows, sequences, drawn.tolist(), logprobs.tolist(), strict=True):
             sequence.tokens.append(token)

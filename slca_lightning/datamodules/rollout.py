@@ -270,5 +270,5 @@ class RolloutDataModule(LightningDataModule):
 
 
 def _all_of(items: Any) -> DistributedSampler[Any]:
-    """Serve all items in order. They are a rank's share already; behind another sampler, Lightning would cut it again."""
+    """Serve all items in order. They are a rank's share already; any other sampler Lightning would replace."""
     return DistributedSampler(items, num_replicas=1, rank=0, shuffle=False)

@@ -85,7 +85,9 @@ class SFTDataModule(LightningDataModule):
         self, encoded: list[EncodedDemonstration], sampler: Sampler[int] | None
     ) -> DataLoader[EncodedDemonstration]:
         pad_id = self.tokenizer.pad_token_id
-        collate = partial(collate_demonstrations, pad_id=pad_id)
+        tokens = sum(sum(one.assistant_mask) for one in encoded)
+        denominator = tokens / len(encoded) * self.batch_size
+        collate = partial(collate_demonstrations, pad_id=pad_id, denominator=denominator)
         return DataLoader(encoded, self.batch_size, sampler=sampler, collate_fn=collate)  # type: ignore[arg-type]
 
     def _encode(self, demonstration: Demonstration, chat: ChatRenderer) -> EncodedDemonstration:

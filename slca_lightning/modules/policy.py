@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -72,6 +73,10 @@ class PolicyModule(LightningModule):
                 self.lora,
                 self.trust_remote_code,
             )
+
+    def save_lora(self) -> None:
+        """Save the adapter's settings among the hyperparameters, as the plain values that weights-only loading admits."""
+        self.save_hyperparameters({"lora": None if self.lora is None else asdict(self.lora)})
 
     @property
     def model(self) -> nn.Module:

@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
-from slca_lightning.functional import masked_mean
+from slca_lightning.functional import masked_sum
 from slca_lightning.models.forward import token_scores
 from slca_lightning.models.loading import Dtype, LoRA
 from slca_lightning.modules.policy import PolicyModule
@@ -16,9 +16,11 @@ from slca_lightning.rollout.demonstration import SFTBatch
 
 
 class SFTModule(PolicyModule):
-    """Maximises the likelihood of what the assistant writes: L = -1/|T| Σ_t log π(t), t over its tokens alone.
+    """Maximises the likelihood of what the assistant writes: L = -1/D Σ_t log π(t), t over its tokens alone.
 
-    Prompts and tool results are read, not learnt. The mean is over the tokens of a micro-batch.
+    Prompts and tool results are read, not learnt. D is the *average* number of such tokens in a micro-batch, so every
+    token weighs the same. Divided by its own number of tokens, a batch of short answers would weigh each of them more,
+    and batches are cut by length: answers that omit their calls are the short ones, and would be learnt best.
 
     Args:
         model_path: folder or hub name of the model and its tokenizer.
@@ -46,6 +48,7 @@ class SFTModule(PolicyModule):
             model_path, optimizer, lr_scheduler, lora, dtype, attn_implementation, random_weights, trust_remote_code
         )
         self.save_hyperparameters(ignore=["optimizer", "lr_scheduler", "lora"])
+        self.save_lora()
 
     def training_step(self, batch: SFTBatch, batch_idx: int) -> Tensor:
         """Return the mean negative log-likelihood of the assistant's tokens."""
@@ -57,6 +60,7 @@ class SFTModule(PolicyModule):
 
     def _loss(self, batch: SFTBatch, name: str) -> Tensor:
         scores = token_scores(self.model, batch.input_ids, batch.attention_mask, batch.assistant_mask)
-        loss = -masked_mean(scores.logprobs, batch.assistant_mask)
-        self.log(name, loss.detach(), prog_bar=True, batch_size=int(batch.assistant_mask.sum()))
-        return loss
+        total = -masked_sum(scores.logprobs, batch.assistant_mask)
+        count = int(batch.assistant_mask.sum())
+        self.log(name, total.detach() / count, prog_bar=True, batch_size=count)
+        return total / batch.denominator

@@ -22,13 +22,15 @@ class EncodedDemonstration(NamedTuple):
 
 
 class SFTBatch(NamedTuple):
-    """A micro-batch of demonstrations; all are (B, L), padded on the right."""
+    """A micro-batch of demonstrations; all but the denominator are (B, L), padded on the right."""
 
     input_ids: Tensor
     attention_mask: Tensor
     """1 for tokens, 0 for padding."""
     assistant_mask: Tensor
     """True for the tokens that are learnt."""
+    denominator: Tensor
+    """Scalar: what the sum of the losses is divided by, the same for every micro-batch."""
 
 
 def encode_demonstration(demonstration: Demonstration, chat: ChatRenderer) -> EncodedDemonstration:
@@ -43,7 +45,7 @@ def encode_demonstration(demonstration: Demonstration, chat: ChatRenderer) -> En
     return EncodedDemonstration(tuple(ids), tuple(mask))
 
 
-def collate_demonstrations(encoded: Sequence[EncodedDemonstration], pad_id: int) -> SFTBatch:
+def collate_demonstrations(encoded: Sequence[EncodedDemonstration], pad_id: int, denominator: float) -> SFTBatch:
     """Pad demonstrations to one length."""
     width = max(len(one.ids) for one in encoded)
     input_ids = torch.full((len(encoded), width), pad_id)
@@ -53,4 +55,4 @@ def collate_demonstrations(encoded: Sequence[EncodedDemonstration], pad_id: int)
         input_ids[row, : len(one.ids)] = torch.tensor(one.ids)
         assistant_mask[row, : len(one.ids)] = torch.tensor(one.assistant_mask)
         attention_mask[row, : len(one.ids)] = 1
-    return SFTBatch(input_ids, attention_mask, assistant_mask)
+    return SFTBatch(input_ids, attention_mask, assistant_mask, torch.tensor(denominator))

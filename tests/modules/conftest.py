@@ -157,7 +157,9 @@ def lab(policy_path: Path, tmp_path: Path) -> SimpleNamespace:
 
     def bare_trainer(callbacks: list[Callback], **options: Any) -> Trainer:
         made = trainer(callbacks, **options)
-        dropped = tuple(c for c in made.callbacks if isinstance(c, WeightSync | SegmentAdvantage) and c not in callbacks)
+        dropped = tuple(
+            c for c in made.callbacks if isinstance(c, WeightSync | SegmentAdvantage) and c not in callbacks
+        )
         made.callbacks = [c for c in made.callbacks if c not in dropped]
         return made
 

@@ -25,8 +25,8 @@ def test_collate(tiny_tokenizer):
     chat = ChatRenderer(tiny_tokenizer)
     encoded = [encode_demonstration(demonstration, chat) for demonstration in ToolWorldDemonstrations(5)]
     pad = tiny_tokenizer.pad_token_id
-    batch = collate_demonstrations(encoded, pad)
-    for one, ids, attention, mask in zip(encoded, *batch, strict=True):
+    batch = collate_demonstrations(encoded, pad, 12.0)
+    for one, ids, attention, mask in zip(encoded, *batch[:3], strict=True):
         size = len(one.ids)
         assert tuple(ids[:size].tolist()) == one.ids
         assert tuple(mask[:size].tolist()) == one.assistant_mask
@@ -35,3 +35,4 @@ def test_collate(tiny_tokenizer):
         assert not mask[size:].any()
     assert batch.input_ids.shape[1] == max(len(one.ids) for one in encoded)
     assert batch.assistant_mask.dtype == torch.bool
+    assert batch.denominator == 12.0

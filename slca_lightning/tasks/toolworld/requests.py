@@ -75,12 +75,12 @@ def _table(r: random.Random) -> Phrase:
 
 
 def _order(r: random.Random) -> Phrase:
-    order = r.randint(100, 999)
+    order = r.randint(10, 99)
     return f"the parcel of order {order}", {"order": order}
 
 
 def _parcel(r: random.Random) -> Phrase:
-    parcel = r.randint(100, 999)
+    parcel = r.randint(10, 99)
     return f"the status of parcel {parcel}", {"parcel": parcel}
 
 
@@ -90,7 +90,7 @@ def _contact(r: random.Random) -> Phrase:
 
 
 def _message(r: random.Random) -> Phrase:
-    phone, urgent = r.randint(100, 999), r.random() < 0.5
+    phone, urgent = r.randint(10, 99), r.random() < 0.5
     return f"{'an urgent' if urgent else 'a calm'} message to {phone}", {"phone": phone, "urgent": urgent}
 
 
@@ -161,7 +161,7 @@ def _weather_of_person(r: random.Random, seed: int) -> tuple[str, list[ToolCall]
 
 
 def _status_of_order(r: random.Random, seed: int) -> tuple[str, list[ToolCall]]:
-    order = r.randint(100, 999)
+    order = r.randint(10, 99)
     first = ToolCall("get_order", {"order": order})
     parcel = execute(first.name, first.arguments, seed)["parcel"]
     return f"the parcel status of order {order}", [first, ToolCall("track_parcel", {"parcel": parcel})]

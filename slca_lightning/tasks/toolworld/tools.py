@@ -76,39 +76,39 @@ TOOLS: Mapping[str, WorldTool] = {
     "get_weather": WorldTool(
         "Weather forecast",
         {"city": _STRING, "days": _count(7)},
-        lambda r: {"sky": r.choice(SKIES), "high": r.randint(-9, 38)},
+        lambda r: {"sky": r.choice(SKIES), "high": r.randint(10, 38)},
     ),
     "get_hour": WorldTool("Local hour of a city", {"city": _STRING}, lambda r: {"hour": r.randint(0, 23)}),
-    "get_population": WorldTool("People in a city", {"city": _STRING}, lambda r: {"people": r.randint(100, 999)}),
+    "get_population": WorldTool("People in a city", {"city": _STRING}, lambda r: {"people": r.randint(10, 99)}),
     "get_distance": WorldTool(
         "Distance of two cities",
         {"origin": _STRING, "destination": _STRING, "unit": _one_of(UNITS)},
-        lambda r: {"distance": r.randint(100, 999)},
+        lambda r: {"distance": r.randint(10, 99)},
     ),
     "find_flight": WorldTool(
         "Cheapest flight",
         {"origin": _STRING, "destination": _STRING, "nonstop": _BOOLEAN},
-        lambda r: {"flight": r.randint(100, 999), "price": r.randint(40, 400)},
+        lambda r: {"flight": r.randint(10, 99), "price": r.randint(10, 99)},
     ),
     "convert_money": WorldTool(
         "Convert an amount of money",
         {"amount": _NUMBER, "source": _one_of(CURRENCIES), "target": _one_of(CURRENCIES)},
-        lambda r: {"amount": r.randint(10, 999)},
+        lambda r: {"amount": r.randint(10, 99)},
     ),
-    "get_stock": WorldTool("Price of a stock", {"ticker": _STRING}, lambda r: {"price": r.randint(10, 999)}),
+    "get_stock": WorldTool("Price of a stock", {"ticker": _STRING}, lambda r: {"price": r.randint(10, 99)}),
     "get_ticker": WorldTool("Ticker of a company", {"company": _STRING}, lambda r: {"ticker": r.choice(TICKERS)}),
     "book_table": WorldTool(
         "Book a restaurant table",
         {"place": _STRING, "guests": _count(12)},
-        lambda r: {"table": r.randint(1, 99)},
+        lambda r: {"table": r.randint(10, 99)},
     ),
-    "get_order": WorldTool("Parcel of an order", {"order": _INTEGER}, lambda r: {"parcel": r.randint(100, 999)}),
+    "get_order": WorldTool("Parcel of an order", {"order": _INTEGER}, lambda r: {"parcel": r.randint(10, 99)}),
     "track_parcel": WorldTool("Status of a parcel", {"parcel": _INTEGER}, lambda r: {"status": r.choice(STATUSES)}),
-    "find_contact": WorldTool("Phone of a person", {"person": _STRING}, lambda r: {"phone": r.randint(100, 999)}),
+    "find_contact": WorldTool("Phone of a person", {"person": _STRING}, lambda r: {"phone": r.randint(10, 99)}),
     "send_message": WorldTool(
         "Message to a phone",
         {"phone": _INTEGER, "urgent": _BOOLEAN},
-        lambda r: {"ticket": r.randint(100, 999)},
+        lambda r: {"ticket": r.randint(10, 99)},
     ),
     "locate_person": WorldTool("City of a person", {"person": _STRING}, lambda r: {"city": r.choice(CITIES)}),
     "reserve_room": WorldTool(
@@ -122,7 +122,7 @@ TOOLS: Mapping[str, WorldTool] = {
             },
             "hours": _count(8),
         },
-        lambda r: {"code": r.randint(100, 999)},
+        lambda r: {"code": r.randint(10, 99)},
     ),
     "mix_colors": WorldTool(
         "Mix colors",
@@ -137,7 +137,7 @@ TOOLS: Mapping[str, WorldTool] = {
     "set_heating": WorldTool(
         "Heat a room",
         {"room": _STRING, "degrees": _NUMBER},
-        lambda r: {"watts": r.randint(100, 999)},
+        lambda r: {"watts": r.randint(10, 99)},
     ),
 }
 

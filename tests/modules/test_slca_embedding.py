@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from lightning.pytorch import LightningDataModule, Trainer
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from slca_lightning.hooks import RolloutCallback, RolloutSource
 from slca_lightning.metrics.values import rollout_values
+from slca_lightning.models.loading import load_tokenizer
 from slca_lightning.rollout.chat import ChatRenderer
 from slca_lightning.rollout.collection import Collection, micro_batches
 from slca_lightning.rollout.collector import ScoredRollout
@@ -70,6 +71,18 @@ def test_describing_a_data_module_makes_no_rollouts(lab):
     assert lab.data().val_dataloader() == []
 
 
+class Batches(Dataset):
+    def __init__(self, source):
+        self.source = source
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        collection, pad_id = self.source.collection, self.source.tokenizer.pad_token_id
+        return collection.batch(self.source.batches[index], pad_id, collection.denominators[index])
+
+
 class Mine(LightningDataModule):
     """A user's own source: a hand-made collection, no RolloutDataModule anywhere."""
 
@@ -77,22 +90,11 @@ class Mine(LightningDataModule):
 
     def __init__(self, path, engine):
         super().__init__()
-        from slca_lightning.models.loading import load_tokenizer
-
         self.engine, self.tokenizer = engine, load_tokenizer(str(path))
         self.collection, self.batches = None, []
 
     def train_dataloader(self):
-        class Batches(torch.utils.data.Dataset):
-            def __len__(_):
-                return 2
-
-            def __getitem__(_, index):
-                return self.collection.batch(
-                    self.batches[index], self.tokenizer.pad_token_id, self.collection.denominators[index]
-                )
-
-        return DataLoader(Batches(), batch_size=None)
+        return DataLoader(Batches(self), batch_size=None)
 
     def collect(self, epoch, on_scored=None):
         task, chat = ToolWorldTasks(size=1)[0], ChatRenderer(self.tokenizer)

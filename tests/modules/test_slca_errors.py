@@ -86,7 +86,7 @@ def test_weights_of_another_module(lab):
 
 @pytest.mark.parametrize("kind", [SLCAModule, SFTModule])
 def test_without_a_model(lab, kind):
-    with pytest.raises(ConfigError, match="there is no model folder .*slca-tiny"):
+    with pytest.raises(ConfigError, match=r"there is no model folder .*slca-tiny"):
         kind(str(lab.folder / "nowhere"))
     with pytest.raises(ConfigError, match="configure_model"):
         _ = kind(str(lab.path)).model

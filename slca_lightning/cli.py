@@ -16,7 +16,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from slca_lightning import callbacks, datamodules, modules, tasks  # noqa: F401 - configs name their classes
 from slca_lightning.callbacks import SegmentAdvantage, WeightSync
-from slca_lightning.errors import SLCAError
+from slca_lightning.cli_errors import SLCAArgumentParser, own_error
+from slca_lightning.errors import ConfigError, SLCAError
 
 CONFIGS = files("slca_lightning") / "configs"
 
@@ -41,6 +42,22 @@ class SLCACommandLine(LightningCLI):
             folder = trainer.get("default_root_dir") or "."
             kwargs["logger"] = TensorBoardLogger(save_dir=folder, name="", version="")
         return super().instantiate_trainer(**kwargs)
+
+    def _parse_ckpt_path(self) -> None:
+        """Do nothing; Lightning's puts the checkpoint's settings in place of those that are given."""
+
+    def before_instantiate_classes(self) -> None:
+        """Look for the checkpoint before anything is made or written."""
+        path = self._get(self.config, "ckpt_path")
+        if path and path not in ("best", "last", "hpc") and "://" not in path and not Path(path).exists():
+            raise ConfigError(f"ckpt_path: there is no checkpoint {path!r}; a run keeps its own in RUN/checkpoints/")
+
+    def instantiate_classes(self) -> None:
+        """Make all parts; an error of this package comes out as itself, not as what jsonargparse makes of it."""
+        try:
+            super().instantiate_classes()
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise (own_error(error) or error) from error
 
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
         """Parse arguments in which configurations may be given by name."""
@@ -89,6 +106,7 @@ def run(args: Sequence[str] | None = None) -> SLCACommandLine:
         subclass_mode_model=True,
         subclass_mode_data=True,
         auto_configure_optimizers=False,
+        parser_class=SLCAArgumentParser,
         save_config_kwargs={"overwrite": True},
         args=None if args is None else list(args),
     )

@@ -41,7 +41,14 @@ SHOWN = (
 """Metrics in the table, in this order."""
 
 
-def demo(out: Path, estimator: str, seed: int, extra: Sequence[str] = ()) -> tuple[dict[str, float], dict[str, float]]:
+def demo(
+    out: Path,
+    estimator: str,
+    seed: int,
+    extra: Sequence[str] = (),
+    sft_args: Sequence[str] = (),
+    rl_args: Sequence[str] = (),
+) -> tuple[dict[str, float], dict[str, float]]:
     """Train a tiny policy on toolworld, first supervised, then with rollouts, and validate before and after.
 
     Args:
@@ -49,6 +56,8 @@ def demo(out: Path, estimator: str, seed: int, extra: Sequence[str] = ()) -> tup
         estimator: of the advantages.
         seed: of both stages.
         extra: further arguments for all ``slca`` commands, such as ``--trainer.enable_progress_bar=false``.
+        sft_args: further arguments for the supervised stage only.
+        rl_args: further arguments for all commands but the supervised stage.
 
     Returns:
         Validation metrics before and after the rollouts.
@@ -56,9 +65,9 @@ def demo(out: Path, estimator: str, seed: int, extra: Sequence[str] = ()) -> tup
     console = Console(stderr=True)
     policy = build_tiny_policy(out / "tiny", seed=seed)
     sft, rl = out / "sft", out / "rl"
-    before = ["--config=toolworld/slca", f"--model.init_args.model_path={sft / 'hf'}", "--trainer.logger=false"]
-    train = ["--config=toolworld/slca", f"--model.init_args.model_path={sft / 'hf'}"]
-    after = ["--config=toolworld/slca", f"--model.init_args.model_path={rl / 'hf'}", "--trainer.logger=false"]
+    train = ["--config=toolworld/slca", f"--model.init_args.model_path={sft / 'hf'}", *rl_args]
+    before = [*train, "--trainer.logger=false"]
+    after = [*before, f"--model.init_args.model_path={rl / 'hf'}"]
     common = [f"--seed_everything={seed}", *extra]
 
     def step(title: str, args: list[str]) -> dict[str, float]:
@@ -74,6 +83,7 @@ def demo(out: Path, estimator: str, seed: int, extra: Sequence[str] = ()) -> tup
             "--config=toolworld/sft",
             f"--model.init_args.model_path={policy}",
             f"--trainer.default_root_dir={sft}",
+            *sft_args,
         ],
     )
     start = step(
@@ -105,13 +115,21 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=None, help="new folder; default: runs/demo-DATE-TIME")
     parser.add_argument("--estimator", default="slca", help="estimator of the advantages")
     parser.add_argument("--seed", type=int, default=0)
+    for stage, commands in (("sft", "the supervised stage"), ("rl", "the rollouts and both validations")):
+        parser.add_argument(
+            f"--{stage}-arg",
+            action="append",
+            default=[],
+            metavar="ARG",
+            help=f"further argument of slca for {commands}",
+        )
     options, extra = parser.parse_known_args(args)
     out: Path = options.out or Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
     if out.exists():
         parser.error(f"{out} exists already; give another folder, or remove it")
     started = time.monotonic()
     try:
-        before, after = demo(out, options.estimator, options.seed, extra)
+        before, after = demo(out, options.estimator, options.seed, extra, options.sft_arg, options.rl_arg)
     except SLCAError as error:
         sys.stderr.write(f"slca-demo: {type(error).__name__}: {error}\n")
         return 1

@@ -17,8 +17,8 @@ class WeightSync(RolloutCallback):
     The engine is woken before rollouts and put to sleep after them, so that its memory is free while the policy trains.
 
     Args:
-        max_logprob_gap: largest mean |log p(engine) - log p(policy)| (nats) over an epoch's sampled tokens. An engine that
-            serves other weights than the policy's is beyond it at once; differences of precision stay far below.
+        max_logprob_gap: largest mean |log p(engine) - log p(policy)| (nats) over an epoch's sampled tokens. An engine
+            that serves other weights than the policy's is beyond it at once; differences of precision stay far below.
 
     Raises:
         ConfigError: for a limit that is not positive.
@@ -57,8 +57,9 @@ class WeightSync(RolloutCallback):
             )
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Let the engine sleep."""
-        _slca_module(pl_module).rollout_source.engine.sleep()
+        """Let the engine sleep. Other modules validate without one: the command line gives each run this callback."""
+        if isinstance(pl_module, SLCAModule):
+            pl_module.rollout_source.engine.sleep()
 
     on_test_end = on_validation_end
 

@@ -34,8 +34,8 @@ HERMES_TAGS = (
 )
 """Tags that are one token each. They are not special: decoding keeps them, as in Qwen3's tokenizer."""
 
-_PIECES = r"\d|\n|(?<![a-z])[A-Z][A-Za-z]*|(?:[^A-Z\d\n]|(?<=[a-z])[A-Z])+"
-"""What merges may not cross: a digit, a line break, a capitalised word, or the text between those.
+_PIECES = r"\d{1,2}|\n|(?<![a-z])[A-Z][A-Za-z]*|(?:[^A-Z\d\n]|(?<=[a-z])[A-Z])+"
+"""What merges may not cross: two digits, a line break, a capitalised word, or the text between those.
 
 Numbers and names are then the same tokens in a question, a call and a summary, and can be copied. The text between may
 merge across words: the boilerplate of JSON Schemas becomes a few tokens, and prompts less than half as long."""
@@ -77,7 +77,7 @@ def corpus(num_demonstrations: int = 2000) -> Iterator[str]:
         yield str(renderer.apply_chat_template(messages, tools=tools, tokenize=False))
 
 
-def build_tokenizer(vocab_size: int = 1280) -> PreTrainedTokenizerBase:
+def build_tokenizer(vocab_size: int = 2048) -> PreTrainedTokenizerBase:
     """Train a byte-level BPE tokenizer on toolworld.
 
     Args:
@@ -114,7 +114,7 @@ def build_tokenizer(vocab_size: int = 1280) -> PreTrainedTokenizerBase:
 
 
 def build_model(
-    tokenizer: PreTrainedTokenizerBase, hidden_size: int = 128, num_layers: int = 4, seed: int = 0
+    tokenizer: PreTrainedTokenizerBase, hidden_size: int = 128, num_layers: int = 3, seed: int = 0
 ) -> Qwen3ForCausalLM:
     """Make a randomly initialised Qwen3 model for ``tokenizer``; the same seed gives the same weights.
 
@@ -150,8 +150,8 @@ def build_tiny_policy(
     out: str | Path,
     tokenizer_path: str | Path | None = None,
     hidden_size: int = 128,
-    num_layers: int = 4,
-    vocab_size: int = 1280,
+    num_layers: int = 3,
+    vocab_size: int = 2048,
     seed: int = 0,
 ) -> Path:
     """Write a tiny policy with its tokenizer into the folder ``out``, and return that folder.
@@ -184,8 +184,8 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", required=True, help="folder to write the model and its tokenizer to")
     parser.add_argument("--tokenizer", help="folder of a tokenizer to use instead of training one on toolworld")
     parser.add_argument("--hidden-size", type=int, default=128)
-    parser.add_argument("--num-layers", type=int, default=4)
-    parser.add_argument("--vocab-size", type=int, default=1280)
+    parser.add_argument("--num-layers", type=int, default=3)
+    parser.add_argument("--vocab-size", type=int, default=2048)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(args)
     try:

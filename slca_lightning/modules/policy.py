@@ -75,7 +75,7 @@ class PolicyModule(LightningModule):
             )
 
     def save_lora(self) -> None:
-        """Save the adapter's settings among the hyperparameters, as the plain values that weights-only loading admits."""
+        """Save the adapter's settings as hyperparameters: plain values, which weights-only loading admits."""
         self.save_hyperparameters({"lora": None if self.lora is None else asdict(self.lora)})
 
     @property

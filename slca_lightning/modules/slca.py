@@ -153,13 +153,14 @@ class SLCAModule(PolicyModule):
             kl = kl_divergence(scores.logprobs, batch.reference_logprobs, self.kl_kind)
             losses = losses + self.kl_coef * kl
             tokens["kl"] = kl.detach()
+        ranks = self.trainer.world_size
         # Lightning divides by the number of accumulated micro-batches, and averages gradients over ranks.
-        share = self.trainer.accumulate_grad_batches * self.trainer.world_size
+        share = self.trainer.accumulate_grad_batches * ranks
         loss = masked_sum(losses, batch.policy_mask) / batch.denominator * share
         self._update.append(batch)
         name = f"epoch {self.current_epoch} micro-batch {batch_idx}"
         check_loss(loss.detach(), batch._asdict(), self._debug_folder, name)
-        self.log("train/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=1)
+        self.log("train/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=1, sync_dist=ranks > 1)
         count = int(batch.policy_mask.sum())
         if count:
             for key, values in tokens.items():

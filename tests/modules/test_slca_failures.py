@@ -53,7 +53,7 @@ def test_what_is_not_finite_stops_the_run(lab, what, message):
 
 def test_a_learning_rate_that_explodes_is_noticed(lab):
     module = lab.module(optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1e38))
-    with pytest.raises(NonFiniteError, match="of epoch 0 micro-batch 1 is"):
+    with pytest.raises(NonFiniteError, match="epoch 0"):
         lab.trainer([Signs()], max_epochs=3).fit(module, lab.data())
 
 
@@ -80,7 +80,7 @@ class Broken(Backend):
 
 def fit(lab, data, callbacks=(), estimator="slca", **options):
     recorder, module = lab.Recorder(), lab.module()
-    trainer = lab.bare_trainer([WeightSync(), SegmentAdvantage(estimator), *callbacks, recorder], **options)
+    trainer = lab.bare_trainer([WeightSync(1e9), SegmentAdvantage(estimator), *callbacks, recorder], **options)
     trainer.fit(module, data)
     (collection,) = recorder.collections
     assert len(recorder.batches) == trainer.num_training_batches == 2  # whatever failed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from slca_lightning.hooks import RolloutCallback
@@ -14,7 +15,7 @@ class Write(RolloutCallback):
 
     def __init__(self, folder):
         self.folder = folder
-        self.groups, self.rows, self.validated = [], [], []
+        self.groups, self.rows, self.validated, self.losses = [], [], [], []
 
     def on_collection_ready(self, trainer, pl_module, collection):
         self.groups.append(collection.groups)
@@ -25,8 +26,11 @@ class Write(RolloutCallback):
     def on_validation_rollouts(self, trainer, pl_module, scored):
         self.validated += [one.rollout.group for one in scored]
 
+    def on_train_epoch_end(self, trainer, pl_module):
+        self.losses.append(float(trainer.callback_metrics["train/loss"]))
+
     def on_train_end(self, trainer, pl_module):
-        notes = {"groups": self.groups, "rows": self.rows, "validated": self.validated}
+        notes = {"groups": self.groups, "rows": self.rows, "validated": self.validated, "losses": self.losses}
         notes |= {"steps": trainer.global_step, "weights": pl_module.model.state_dict()}
         self.folder.mkdir(exist_ok=True)
         torch.save(notes, self.folder / f"{trainer.global_rank}.pt")
@@ -55,6 +59,8 @@ def test_two_ranks_make_the_steps_of_one(lab):
     for one in (first, second):  # each trains on all of its own, once
         assert sorted(one["rows"]) == [(epoch, index) for epoch in range(2) for index in range(8)]
     assert sorted(first["validated"] + second["validated"]) == sorted(alone["validated"])
+    # The loss is near 0 at ratio 1 (advantages sum to about nothing), so the tolerance is absolute.
+    assert first["losses"] == second["losses"] == pytest.approx(alone["losses"], abs=1e-5)
     for name, value in alone["weights"].items():
         # The same float32 terms, summed in another order.
         torch.testing.assert_close(first["weights"][name], value, rtol=1e-4, atol=1e-6)

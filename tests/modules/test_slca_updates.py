@@ -59,7 +59,7 @@ def test_the_summary_reward_moves_no_tool_token(lab, estimator):
     def tool_advantages(judge):
         recorder = lab.Recorder()
         data = lab.data(tasks_per_epoch=4, group_size=8, micro_batch_size=8, reward=HierR(judge, min_summary_chars=0))
-        trainer = lab.bare_trainer([WeightSync(), SegmentAdvantage(estimator), recorder])
+        trainer = lab.bare_trainer([WeightSync(1e9), SegmentAdvantage(estimator), recorder])
         trainer.fit(lab.module(), data)
         (collection,) = recorder.collections
         tool, summary = segment_masks(collection.policy_mask, collection.run_has_call)

@@ -49,7 +49,7 @@ class WeightSync(RolloutCallback):
         if collection.old_logprobs is None:
             return
         gap = masked_mean((collection.sampling_logprobs - collection.old_logprobs).abs(), collection.loss_mask).item()
-        if gap > self.max_logprob_gap:
+        if not gap <= self.max_logprob_gap:  # also where it is NaN
             raise EngineError(
                 f"the engine's log-probabilities are {gap:.3g} nats from the policy's on average, more than "
                 f"max_logprob_gap = {self.max_logprob_gap}: it does not sample from the policy that is trained. "

@@ -212,11 +212,17 @@ class RolloutDataModule(LightningDataModule):
         return self._buffer.batches
 
     def validate_on(self, indices: Sequence[int], on_scored: OnScored | None = None) -> list[ScoredRollout]:
-        """Roll out validation tasks once each, with the same seeds at every validation."""
+        """Roll out validation tasks once each, with the same seeds at every validation.
+
+        Raises:
+            EngineError: where more rollouts failed than ``max_failed_fraction`` allows.
+        """
         assert self.val_tasks is not None
         seed = derive_seed("validation", self.seed)
         tasks = [task for task in (self.val_tasks[i] for i in indices) if self._fits(task)]
-        return self.collector.collect(tasks, 1, seed, self.temperature, on_scored)
+        scored = self.collector.collect(tasks, 1, seed, self.temperature, on_scored)
+        self._check_failures(scored)
+        return scored
 
     def teardown(self, stage: str | None = None) -> None:
         """Free what the engine holds."""

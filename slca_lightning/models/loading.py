@@ -25,13 +25,12 @@ class LoRA:
 
     rank: int = 16
     alpha: float = 32.0
-    dropout: float = 0.0
     target_modules: str | list[str] = "all-linear"
     """Names of the layers to adapt, or ``all-linear``."""
 
     def __post_init__(self) -> None:
-        if self.rank < 1 or self.alpha <= 0 or not 0 <= self.dropout < 1:
-            raise ConfigError(f"LoRA needs rank >= 1, alpha > 0 and dropout in [0, 1), got {self}")
+        if self.rank < 1 or self.alpha <= 0:
+            raise ConfigError(f"LoRA needs rank >= 1 and alpha > 0, got {self}")
 
 
 def load_tokenizer(path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
@@ -100,7 +99,6 @@ def with_adapter(policy: nn.Module, lora: LoRA) -> nn.Module:
     config = peft.LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,  # type: ignore[arg-type, unused-ignore]
-        lora_dropout=lora.dropout,
         target_modules=lora.target_modules,
         task_type="CAUSAL_LM",
     )

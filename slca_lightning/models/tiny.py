@@ -114,7 +114,7 @@ def build_tokenizer(vocab_size: int = 2048) -> PreTrainedTokenizerBase:
 
 
 def build_model(
-    tokenizer: PreTrainedTokenizerBase, hidden_size: int = 128, num_layers: int = 3, seed: int = 0
+    tokenizer: PreTrainedTokenizerBase, hidden_size: int = 160, num_layers: int = 2, seed: int = 0
 ) -> Qwen3ForCausalLM:
     """Make a randomly initialised Qwen3 model for ``tokenizer``; the same seed gives the same weights.
 
@@ -149,8 +149,8 @@ def build_model(
 def build_tiny_policy(
     out: str | Path,
     tokenizer_path: str | Path | None = None,
-    hidden_size: int = 128,
-    num_layers: int = 3,
+    hidden_size: int = 160,
+    num_layers: int = 2,
     vocab_size: int = 2048,
     seed: int = 0,
 ) -> Path:
@@ -183,8 +183,8 @@ def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="slca-tiny", description="Build a tiny, untrained tool-calling policy.")
     parser.add_argument("--out", required=True, help="folder to write the model and its tokenizer to")
     parser.add_argument("--tokenizer", help="folder of a tokenizer to use instead of training one on toolworld")
-    parser.add_argument("--hidden-size", type=int, default=128)
-    parser.add_argument("--num-layers", type=int, default=3)
+    parser.add_argument("--hidden-size", type=int, default=160)
+    parser.add_argument("--num-layers", type=int, default=2)
     parser.add_argument("--vocab-size", type=int, default=2048)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(args)

@@ -62,5 +62,6 @@ class SFTModule(PolicyModule):
         scores = token_scores(self.model, batch.input_ids, batch.attention_mask, batch.assistant_mask)
         total = -masked_sum(scores.logprobs, batch.assistant_mask)
         count = int(batch.assistant_mask.sum())
-        self.log(name, total.detach() / count, prog_bar=True, batch_size=count)
+        if count:
+            self.log(name, total.detach() / count, prog_bar=True, batch_size=count)
         return total / batch.denominator

@@ -20,21 +20,21 @@ from slca_lightning.types import JSON, Demonstration, DemonstrationTurn, ToolCal
 class DemonstratorErrors:
     """How often the demonstrator errs, each a probability in [0, 1]."""
 
-    wrong_tool: float = 0.22
+    wrong_tool: float = 0.20
     """A call goes to another tool on offer."""
-    wrong_value: float = 0.30
+    wrong_value: float = 0.10
     """A call has another value in one of its arguments."""
     redundant: float = 0.10
     """A step is made twice."""
     split_parallel: float = 0.45
     """Parallel calls are made one after the other."""
-    omission: float = 0.10
+    omission: float = 0.12
     """The answer is given without calling anything."""
-    needless_call: float = 0.30
+    needless_call: float = 0.25
     """A tool is called where none is needed."""
     dropped_fact: float = 0.15
     """The summary leaves a returned value out."""
-    wrong_fact: float = 0.15
+    wrong_fact: float = 0.08
     """The summary gives another number than the tool returned."""
 
     def __post_init__(self) -> None:

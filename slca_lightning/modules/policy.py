@@ -51,6 +51,9 @@ class PolicyModule(LightningModule):
         trust_remote_code: bool = False,
     ) -> None:
         super().__init__()
+        # Those of subclasses too. Checkpoints are loaded weights-only, which admits plain values and nothing else.
+        self.save_hyperparameters(ignore=["optimizer", "lr_scheduler", "lora"])
+        self.save_hyperparameters({"lora": asdict(lora) if isinstance(lora, LoRA) else lora})
         self.model_path = model_path
         self.optimizer = optimizer
         self.lr_scheduler = lr_scheduler
@@ -73,10 +76,6 @@ class PolicyModule(LightningModule):
                 self.lora,
                 self.trust_remote_code,
             )
-
-    def save_lora(self) -> None:
-        """Save the adapter's settings as hyperparameters: plain values, which weights-only loading admits."""
-        self.save_hyperparameters({"lora": None if self.lora is None else asdict(self.lora)})
 
     @property
     def model(self) -> nn.Module:

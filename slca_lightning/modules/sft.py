@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
 from slca_lightning.functional import masked_sum
 from slca_lightning.models.forward import token_scores
-from slca_lightning.models.loading import Dtype, LoRA
 from slca_lightning.modules.policy import PolicyModule
 from slca_lightning.rollout.demonstration import SFTBatch
 
@@ -22,33 +17,8 @@ class SFTModule(PolicyModule):
     token weighs the same. Divided by its own number of tokens, a batch of short answers would weigh each of them more,
     and batches are cut by length: answers that omit their calls are the short ones, and would be learnt best.
 
-    Args:
-        model_path: folder or hub name of the model and its tokenizer.
-        optimizer: makes an optimiser of the trainable parameters.
-        lr_scheduler: makes a scheduler of it, stepped after each optimiser step.
-        lora: train a fresh adapter instead of all weights.
-        dtype: of the weights.
-        attn_implementation: as transformers names them.
-        random_weights: start from random weights instead of the saved ones.
-        trust_remote_code: run code that the model's folder brings.
+    The arguments are those of :class:`PolicyModule`.
     """
-
-    def __init__(
-        self,
-        model_path: str,
-        optimizer: OptimizerCallable = torch.optim.AdamW,
-        lr_scheduler: LRSchedulerCallable | None = None,
-        lora: LoRA | dict[str, Any] | None = None,
-        dtype: Dtype = "float32",
-        attn_implementation: str = "sdpa",
-        random_weights: bool = False,
-        trust_remote_code: bool = False,
-    ) -> None:
-        super().__init__(
-            model_path, optimizer, lr_scheduler, lora, dtype, attn_implementation, random_weights, trust_remote_code
-        )
-        self.save_hyperparameters(ignore=["optimizer", "lr_scheduler", "lora"])
-        self.save_lora()
 
     def training_step(self, batch: SFTBatch, batch_idx: int) -> Tensor:
         """Return the mean negative log-likelihood of the assistant's tokens."""

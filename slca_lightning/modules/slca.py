@@ -77,8 +77,6 @@ class SLCAModule(PolicyModule):
             raise ConfigError(
                 f"need 0 <= clip_low < 1, clip_high >= 0 and kl_coef >= 0, got {clip_low}, {clip_high} and {kl_coef}"
             )
-        self.save_hyperparameters(ignore=["optimizer", "lr_scheduler", "lora"])
-        self.save_lora()
         self.clip_low = clip_low
         self.clip_high = clip_high
         self.kl_coef = kl_coef

@@ -42,8 +42,8 @@ OPTIONS = {
         random_weights trust_remote_code""",
     "RolloutDataModule": """
         model_path tasks val_tasks engine simulator reward limits tasks_per_epoch group_size micro_batch_size
-        val_batch_size temperature max_prompt_tokens on_long_prompt max_failed_fraction seed template_options
-        trust_remote_code""",
+        val_batch_size temperature max_prompt_tokens on_long_prompt on_template_drift max_failed_fraction seed
+        template_options trust_remote_code""",
     "SegmentAdvantage": "estimator boundary normalize_std options",
     "HierR": """
         judge weights weight_tool weight_summary omission_reward min_summary_chars judge_no_call_tasks

@@ -74,6 +74,8 @@ class RolloutDataModule(LightningDataModule):
         max_prompt_tokens: longest prompt.
         on_long_prompt: ``error`` stops at a longer prompt; ``drop`` leaves its task out, counts it, and takes another
             task in its place.
+        on_template_drift: ``keep`` keeps the ids as sampled where the chat template, asked again, would show an earlier
+            turn differently (some drop old thinking); ``refuse`` stops the run.
         max_failed_fraction: share of an epoch's rollouts that may fail before the run stops, in [0, 1].
         seed: decides which tasks come when, and all samples.
         template_options: further arguments of the chat template, such as ``enable_thinking``.
@@ -101,6 +103,7 @@ class RolloutDataModule(LightningDataModule):
         temperature: float = 1.0,
         max_prompt_tokens: int = 24576,
         on_long_prompt: Literal["error", "drop"] = "error",
+        on_template_drift: Literal["keep", "refuse"] = "keep",
         max_failed_fraction: float = 0.1,
         seed: int = 0,
         template_options: dict[str, str | bool | int | float] | None = None,
@@ -133,6 +136,7 @@ class RolloutDataModule(LightningDataModule):
         self.temperature = temperature
         self.max_prompt_tokens = max_prompt_tokens
         self.on_long_prompt = on_long_prompt
+        self.on_template_drift = on_template_drift
         self.max_failed_fraction = max_failed_fraction
         self.seed = seed
         self.template_options = template_options
@@ -196,11 +200,13 @@ class RolloutDataModule(LightningDataModule):
 
         Raises:
             EngineError: where more rollouts failed than ``max_failed_fraction`` allows.
+            ConfigError: where the template drifts and ``on_template_drift`` is ``refuse``.
         """
         tasks = self._epoch_tasks(epoch)[self._rank :: self._world_size]
         seed = derive_seed("rollouts", self.seed, epoch)
         scored = self.collector.collect(tasks, self.group_size, seed, self.temperature, on_scored)
         self._check_failures(scored)
+        self._check_template(scored)
         return Collection.of(scored)
 
     def train_on(self, collection: Collection, num_updates: int) -> list[list[int]]:
@@ -264,6 +270,15 @@ class RolloutDataModule(LightningDataModule):
             raise EngineError(
                 f"{len(reasons)} of {len(scored)} rollouts failed, more than max_failed_fraction = "
                 f"{self.max_failed_fraction}; the first: {reasons[0]}"
+            )
+
+    def _check_template(self, scored: Sequence[ScoredRollout]) -> None:
+        drifted = [s.rollout.task.task_id for s in scored if s.rollout.template_drift]
+        if drifted and self.on_template_drift == "refuse":
+            raise ConfigError(
+                f"the chat template rewrites earlier turns in {len(drifted)} of {len(scored)} rollouts (the first is "
+                f"of task {drifted[0]}): a server would show the policy another past than it is trained on. Use a "
+                "template that keeps turns as they are, or on_template_drift: keep"
             )
 
     @property

@@ -137,3 +137,26 @@ def test_all_prompts_are_too_long(lab):
 def test_more_tasks_than_there_are(lab):
     with pytest.raises(DataError, match="takes 17 tasks, but only 16 of 16"):
         lab.trainer().fit(lab.module(), lab.data(tasks_per_epoch=17))
+
+
+def test_a_template_that_rewrites_the_past_can_be_refused(lab):
+    template = lab.data()
+    template.setup()
+    rewriting = template.tokenizer.chat_template.replace(
+        "message.content + '<|im_end|>", "message.content.replace('name', 'NAME') + '<|im_end|>"
+    )
+    assert rewriting != template.tokenizer.chat_template
+
+    def data(choice):
+        made = lab.data(on_template_drift=choice)
+        made.setup()
+        made.collector.chat.tokenizer.chat_template = rewriting
+        made.engine.sync_weights(None, 0)
+        return made
+
+    with pytest.raises(ConfigError, match="on_template_drift: keep"):
+        data("refuse").collect(0)
+    kept = data("keep").collect(0)
+    drifted = [rollout.template_drift for rollout in kept.rollouts]
+    assert drifted == [len(rollout.turns) > 1 for rollout in kept.rollouts]
+    assert any(drifted)

@@ -87,5 +87,5 @@ def test_a_source_is_a_sequence() -> None:
     assert source[-1] == source[2]
     assert source[1] in source
     for index in (3, -4):
-        with pytest.raises(IndexError, match="source with 3 tasks"):
+        with pytest.raises(IndexError, match=f"index {index} of a source of 3"):
             source[index]

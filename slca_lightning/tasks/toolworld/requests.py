@@ -161,9 +161,11 @@ def _weather_of_person(r: random.Random, seed: int) -> tuple[str, list[ToolCall]
 
 
 def _status_of_order(r: random.Random, seed: int) -> tuple[str, list[ToolCall]]:
-    order = r.randint(10, 99)
-    first = ToolCall("get_order", {"order": order})
-    parcel = execute(first.name, first.arguments, seed)["parcel"]
+    order = parcel = r.randint(10, 99)
+    while parcel == order:  # else the second call could be made without the first
+        order = r.randint(10, 99)
+        first = ToolCall("get_order", {"order": order})
+        parcel = execute(first.name, first.arguments, seed)["parcel"]
     return f"the parcel status of order {order}", [first, ToolCall("track_parcel", {"parcel": parcel})]
 
 

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test lint types docs-check install constraints clean help
 
 help:
-	@echo "make demo        train a tiny policy on toolworld, before and after (about 10 minutes on 2 cores)"
+	@echo "make demo        train a tiny policy on toolworld, before and after (9 to 13 minutes on 2 cores)"
 	@echo "make test        lint, types, tests with coverage"
 	@echo "make lint types  one of them"
 	@echo "make clean       remove the environment and all caches"
